@@ -67,4 +67,4 @@ def test_the_report_prints_the_recorded_campaigns(capsys):
     text_repetition.report(text_repetition.FOLDER)
     printed = capsys.readouterr().out
     assert {"screen", "confirm-code", "confirm-english"} <= set(printed.splitlines())
-    assert "phrases 12 until a head" in printed
+    assert "phrase 12 times until a head" in printed

@@ -33,7 +33,7 @@ from .._panels import panels
 from .._source import curve
 from ._shared import draw_interval, name_rows
 
-KINDS = {"copy": "copies", "subset_share": "subset", "phrase_repeats": "phrases"}
+KINDS = {"copy": "copies", "subset_share": "subset", "phrase_repeats": "phrase"}
 """Kinds of repetition by the field of the task."""
 NONE = "none"
 COPIED = 0.5  # accuracy of copying random tokens that counts as learned
@@ -81,7 +81,8 @@ class Repetition(NamedTuple):
 
     @property
     def label(self) -> str:
-        what = f"{KINDS[self.kind]} {self.amount:g}"
+        times = " times" if self.kind == "phrase_repeats" else ""
+        what = f"{KINDS[self.kind]} {self.amount:g}{times}"
         if self.end is None:
             return f"{what} until a head"
         return what if self.end == 1 else f"{what} until {self.end:.0%}"
@@ -180,8 +181,8 @@ def row_of(curves: Curves, none: Curves | None) -> dict[str, Any]:
     - `copied`, `loss`, `in_context`: at the end.
     - `loss_change`: the loss minus that of none.
     - `excess`: the loss minus that of none after as many tokens that were new.
-    - `saved`: the share of all steps that the run no longer needs to reach the final loss of none.
-      0 if it never does, which `behind` says.
+    - `saved`: how much sooner than none the run reaches the final loss of none for good, as a share
+      of all steps; an upper bound if it never does, which `behind` says.
     - `saved_halfway`: the share that it saves on the way to the loss of none after half its steps.
     """
     row: dict[str, Any] = {}
@@ -197,9 +198,9 @@ def row_of(curves: Curves, none: Curves | None) -> dict[str, Any]:
     step, loss = none["step"], none["loss"]
     row["loss_change"] = row["loss"] - float(loss[-1])
     row["excess"] = row["loss"] - float(np.interp(unique_steps(curves), step, loss))
-    reached = steps_to_loss(curves, float(loss[-1]))
+    own, reached = (steps_to_loss(run, float(loss[-1])) for run in (none, curves))
     row["behind"] = math.isnan(reached)
-    row["saved"] = 0.0 if row["behind"] else 1 - reached / float(step[-1])
+    row["saved"] = (own - (step[-1] if row["behind"] else reached)) / step[-1]
     middle = np.searchsorted(step, step[-1] / 2)
     row["saved_halfway"] = 1 - steps_to_loss(curves, float(loss[middle])) / float(step[middle])
     return row
@@ -249,9 +250,10 @@ def checks_of(table: pd.DataFrame, settings: Settings) -> Iterator[Check]:
         saved = interval(by[best]["saved"], settings.candidates)
         words = f"{corpus}: share of steps saved by {best}"
         yield _check(words, saved, 0, math.inf, "above 0, or repetition saves nothing")
-        ratio = by[best]["induction"] / by[NONE]["induction"]
-        words = f"{corpus}: steps to an induction head, {best} / none"
-        yield _check(words, interval(ratio), 0.35, 0.65, "0.35 to 0.65")
+        for label in (best, *policies):
+            ratio = by[label]["induction"] / by[NONE]["induction"]
+            words = f"{corpus}: steps to an induction head, {label} / none"
+            yield _check(words, interval(ratio), 0.35, 0.65, "0.35 to 0.65")
         for label in policies:
             change = interval(by[label]["loss"] - by[best]["loss"])
             words = f"{corpus}: final loss, {label} - {best}"

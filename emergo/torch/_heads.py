@@ -15,7 +15,7 @@ from ..core.heads import head_scores
 from ._observation import Observation, TokenInput
 from ._packed import Packed
 from ._scores import Part, Scores
-from ._statistics import attention_of, means
+from ._statistics import attention_of
 
 SEQUENCES = 8
 PERIOD = 32  # tokens until a sequence repeats; less for models of short sequences
@@ -60,18 +60,17 @@ class HeadBatch:
             model(*map(move, self.inputs if isinstance(self.inputs, tuple) else (self.inputs,)))
 
     def scores(self, scores: Scores) -> dict[str, Tensor]:
-        """Score the heads of one layer."""
-        visible, weights = attention_of(scores)
-        n, _, queries, length = weights.shape
+        """Score heads, of one or several layers."""
+        n, _, queries, length = scores.values.shape
         if length != scores.n_queries:  # cross-attention
             return {}
+        visible, weights = attention_of(scores, own=False)
         keys = _keys(self, n, queries, length, weights.device)
-        weight = (weights * keys.of_classes.unsqueeze(2)).sum(-1)
-        counts = keys.of_classes.any(-1).unsqueeze(2) & visible.any(-1)
-        found = dict(zip(keys.classes, means(weight, counts).unbind(), strict=True))
+        sums = (weights * keys.of_classes).sum((1, 3, 4))
+        counts = (keys.of_classes.any(-1) & visible.queries).sum((1, 3))
+        found = dict(zip(keys.classes, (sums / counts).unbind(), strict=True))
         for column, relevant in keys.relevant.items():
-            weight = (weights * (visible & relevant.unsqueeze(1))).nansum(-1)
-            found[column] = weight.mean((0, -1))
+            found[column] = (weights * relevant).sum((0, 2, 3)) / (n * queries)
         return found
 
 
@@ -79,8 +78,8 @@ class _Keys(NamedTuple):
     """The keys whose weight is a score."""
 
     classes: list[str]
-    of_classes: Bool[Tensor, "classes #n queries length"]
-    relevant: dict[str, Bool[Tensor, "n #queries length"]]
+    of_classes: Bool[Tensor, "classes #n 1 queries length"]
+    relevant: dict[str, Bool[Tensor, "n 1 #queries length"]]
 
 
 @functools.lru_cache(maxsize=4)  # built once, so that a later row does not pay for it
@@ -92,14 +91,14 @@ def _keys(batch: HeadBatch, n: int, queries: int, length: int, device: torch.dev
         tokens = None if batch.tokens is None else batch.tokens.to(device)
         scores = head_scores(attention, tokens)
         gradients = [
-            torch.autograd.grad(score.sum(), attention, retain_graph=True)[0].squeeze(1)
+            torch.autograd.grad(score.sum(), attention, retain_graph=True)[0]
             for score in scores.values()
         ]
     given = batch.relevant if isinstance(batch.relevant, Mapping) else {}
     if isinstance(batch.relevant, Tensor):
         given = {"relevant_head": batch.relevant}
     relevant = {
-        f"{name.removesuffix('_head')}_head": _mask(name, positions.to(device), attention)
+        f"{name.removesuffix('_head')}_head": _mask(name, positions.to(device), attention).unsqueeze(1)
         for name, positions in given.items()
     }
     return _Keys(list(scores), torch.stack(gradients) != 0, relevant)

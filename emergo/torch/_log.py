@@ -147,8 +147,8 @@ class Log:
     def _write(self) -> None:
         if not self._closed:
             return
-        new = dict.fromkeys(name for row in self._closed for name in row)
-        added = [name for name in new if name not in self.columns]
+        known = set(self.columns)
+        added = list(dict.fromkeys(n for row in self._closed for n in row if n not in known))
         columns = self.columns + added
         rows = [",".join([row.get(name, "") for name in columns]) for row in self._closed]
         with as_storage_error(self.path):

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils.hooks import RemovableHandle
 
 from ..core.errors import InputError
 from ._gradients import ForwardPass, Gradients, quiet
@@ -38,7 +39,7 @@ MOST_WAITING = 2**25
 _PLAIN = {f"torch.nn.modules.{name}" for name in ("dropout", "linear", "normalization", "sparse")}
 
 
-_ATTENTION = READERS.keys() | SOFTMAX.keys()
+_ATTENTION = frozenset(READERS.keys() | SOFTMAX.keys())
 
 
 class _Waiting(NamedTuple):
@@ -100,28 +101,30 @@ class Observation:
         self._tokens: Tensor | None = None
         self._place: int | str = 0
         self._weights = Weights()
-        self._mode: contextlib.ExitStack | None = None
-        self._hooks = contextlib.ExitStack()
+        self._mode: _Calls | None = None
+        self._eager = contextlib.ExitStack()
         if "torch._dynamo" in sys.modules:  # otherwise nothing is compiled; importing takes seconds
-            self._hooks.enter_context(torch.compiler.set_stance("force_eager"))
+            self._eager.enter_context(torch.compiler.set_stance("force_eager"))
+        self._hooks: list[RemovableHandle] = []
         pieces = gradients.pieces if gradients is not None else {}
         for name, module in modules.items():
             if isinstance(module, torch.jit.ScriptModule):
                 continue
             if name in pieces:
                 linear = functools.partial(self._linear, name)
-                self._hooks.enter_context(module.register_forward_hook(linear, with_kwargs=True))
+                self._hooks.append(module.register_forward_hook(linear, with_kwargs=True))
             if name and type(module).__module__ in _PLAIN:
                 continue
             enter = functools.partial(self._enter, name)
-            leave = functools.partial(self._leave, name)
-            self._hooks.enter_context(
+            self._hooks.append(
                 module.register_forward_pre_hook(enter, prepend=True, with_kwargs=True)
             )
-            self._hooks.enter_context(module.register_forward_hook(leave, always_call=True))
+            self._hooks.append(module.register_forward_hook(self._leave, always_call=True))
 
     def close(self) -> None:
-        self._hooks.close()
+        for hook in self._hooks:
+            hook.remove()
+        self._eager.close()
 
     @property
     def gradients(self) -> Gradients:
@@ -154,8 +157,11 @@ class Observation:
 
     def _enter(self, name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
         thread = threading.get_ident()
-        wanted = self._gradients is None or torch.is_grad_enabled()
-        if not self._running and wanted and self._thread in (None, thread):
+        if (
+            not self._running
+            and (self._gradients is None or torch.is_grad_enabled())
+            and self._thread in (None, thread)
+        ):
             self._thread = thread  # `DataParallel` runs copies of the model in other threads
             inputs = list(_inputs(args, kwargs))
             self._during = ForwardPass(
@@ -165,10 +171,11 @@ class Observation:
             self._calls = {}
             self._weights = Weights()
             self.passes += 1
-            self._mode = contextlib.ExitStack()
-            self._mode.enter_context(_Calls(self))
             if self._gradients is not None:
                 self._gradients.begin_pass()
+            self._mode = _Calls(self)
+            self._mode.__enter__()
+            self._follow()
         if self._mode is not None and thread == self._thread:
             self._running.append(name)
 
@@ -180,23 +187,24 @@ class Observation:
             if x is not None:
                 self.gradients.linear(name, self._during, module, x, output)
 
-    def _leave(self, name: str, module: nn.Module, args: Any, output: Any) -> None:
+    def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         if self._mode is None or threading.get_ident() != self._thread:
             return
         self._running.pop()
         if not self._running:
-            self._mode.close()
+            self._mode.__exit__(None, None, None)
             self._mode = None
             self._weights = Weights()
             self._look(self._evaluate)
             if self.passes == 1:
                 self._after(self)
 
-    @property
-    def follows(self) -> bool:
-        """True while other functions than those of attention are observed."""
+    def _follow(self) -> None:
+        """Observe other functions than those of attention only while they matter."""
+        assert self._mode is not None
         raw = self._gradients is not None and bool(self._gradients.raw)
-        return raw or bool(self._weights) or (self._tokens is not None and self.input is None)
+        lookup = self._tokens is not None and self.input is None
+        self._mode.everything = raw or bool(self._weights) or lookup
 
     def call(self, function: Any, args: Any, kwargs: Any) -> Any:
         """Call a function of PyTorch, and observe its arguments if it computes attention."""
@@ -243,6 +251,7 @@ class Observation:
         scores = self._read(reader, args, kwargs)
         if isinstance(scores, Scores):
             self._weights.add(result, scores, functools.partial(self._found, caller))
+            self._follow()
 
     def _found(self, caller: str, found: Scores | Products) -> None:
         key = (caller, self._calls.get(caller, 0))
@@ -285,6 +294,7 @@ class Observation:
         if found and isinstance(index, Tensor) and index.data_ptr() == self._tokens.data_ptr():
             module = self._running[0]
             self.input = TokenInput(module, self._place, self._tokens, len(table))
+            self._follow()
 
 
 class _Calls(TorchFunctionMode):
@@ -293,10 +303,11 @@ class _Calls(TorchFunctionMode):
     def __init__(self, observation: Observation) -> None:
         super().__init__()
         self._observation = observation
+        self.everything = False  # True if all functions are observed, not only those of attention
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         # Reading a shape is a call, too. Most calls are of no interest and must cost little.
-        if func in _ATTENTION or self._observation.follows:
+        if self.everything or func in _ATTENTION:
             return self._observation.call(func, args, kwargs or {})
         return func(*args, **(kwargs or {}))
 

@@ -309,7 +309,8 @@ class Gradients:
                 for i, first in enumerate(self._pieces[maps[0]]):
                     halves = sums if first.columns == slice(None) else sums[..., first.columns]
                     halves = halves.flatten(2)
-                    tensors += [halves.norm(dim=2), halves.sum(1).norm(dim=1)]
+                    norm = torch.linalg.vector_norm
+                    tensors += [norm(halves, dim=2), norm(halves.sum(1), dim=1)]
                     pieces = [self._pieces[each][i] for each in maps]
                     places += [
                         (layers[piece.owner], piece.path) if piece.owner in layers else None

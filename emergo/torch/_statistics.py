@@ -21,6 +21,7 @@ class Visible(NamedTuple):
     others: Bool[Tensor, "n #heads queries keys"]  # visible keys at other positions
     queries: Bool[Tensor, "n #heads queries"]  # the queries that count
     keys: Float[Tensor, "n #heads queries 1"]  # the number of visible keys, at least 1
+    root: Float[Tensor, "n #heads queries"]  # its square root
     # Numbers of queries that count: all, without those at the first position, and those that see
     # several keys.
     total: Float[Tensor, " #heads"]
@@ -90,12 +91,14 @@ def _visible(raw: Float[Tensor, "n heads queries keys"], own: bool) -> Visible:
         seen = seen & counts.unsqueeze(-1)
         others = seen & _others(queries, keys, raw.device)
     number = seen.sum(-1, keepdim=True)
+    keys_seen = number.clamp(min=1).float()
     first = int(queries == keys)  # whether the first query is at the first position
     return Visible(
         ~seen,
         others,
         counts,
-        number.clamp(min=1).float(),
+        keys_seen,
+        keys_seen.squeeze(-1).sqrt(),
         counts.sum((0, 2)),
         counts[..., first:].sum((0, 2)),
         (number > 1).sum((0, 2, 3)),
@@ -126,6 +129,8 @@ def _spread(
 ) -> Float[Tensor, "n heads queries"]:
     """Return the standard deviation of the scores over the keys that a query sees."""
     if visible.hidden is None:
-        return raw.std(-1, correction=0)
-    mean = raw.masked_fill(visible.hidden, 0).sum(-1, keepdim=True) / visible.keys
-    return ((raw - mean) / visible.keys.sqrt()).masked_fill_(visible.hidden, 0).norm(dim=-1)
+        return torch.linalg.vector_norm(raw - raw.mean(-1, keepdim=True), dim=-1) / visible.root
+    raw = raw.masked_fill(visible.hidden, 0)
+    mean = raw.sum(-1, keepdim=True) / visible.keys
+    differences = (raw - mean).masked_fill_(visible.hidden, 0)
+    return torch.linalg.vector_norm(differences, dim=-1) / visible.root

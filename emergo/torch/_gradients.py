@@ -22,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ._packed import Packed
-from ._paths import PATHS, WORDS, Piece, Pieces, layers_of, weight_of
+from ._paths import PATHS, WORDS, Piece, Pieces, layers_of
 from ._weights import tensors
 
 _WEIGHTS = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "out_proj_weight")
@@ -85,10 +85,9 @@ class Gradients:
         self._passes: dict[str, list[int]] = {}  # the passes with gradients, by map
 
     def linear(
-        self, name: str, during: ForwardPass, module: torch.nn.Module, x: Tensor, output: Any
+        self, name: str, during: ForwardPass, weight: Tensor | None, x: Tensor, output: Any
     ) -> None:
         """Observe the output gradient of a linear map that was just computed."""
-        weight = weight_of(module)
         observed = weight is not None and weight.requires_grad
         for piece in self.pieces[name]:
             self._note(piece.owner, piece.path, frozen=not observed)
@@ -321,7 +320,8 @@ class Gradients:
             # Squared norms of both halves, and of their sum.
             halves = itertools.chain(*lists[::2])
             totals: dict[tuple[int, str], list[float]] = {}
-            for place, *norms in zip(places, halves, halves, itertools.chain(*lists[1::2])):
+            wholes = itertools.chain(*lists[1::2])
+            for place, *norms in zip(places, halves, halves, wholes, strict=True):
                 if place is not None:
                     total = totals.setdefault(place, [0.0] * 3)
                     for j, norm in enumerate(norms):
@@ -339,12 +339,14 @@ class Gradients:
 
 def _halves(rows: list[Tensor], n: int) -> Float[Tensor, "maps 2 rows width"]:
     """Stack tensors, with the rows of even and of odd samples apart."""
-    stack = torch.stack(rows)
-    width = stack.shape[-1]
+    width = rows[0].shape[-1]
     if n % 2:  # a sample of zeros makes the number even
-        stack = F.pad(stack.view(len(rows), n, -1, width), (0, 0, 0, 0, 0, 1))
-    apart = stack.view(len(rows), (n + 1) // 2, 2, -1, width).transpose(1, 2)
-    return apart.flatten(2, 3).float()
+        rows = [F.pad(x.reshape(n, -1, width), (0, 0, 0, 0, 0, 1)) for x in rows]
+        n += 1
+    sample = rows[0].numel() // n
+    # A view with the axes (half, samples of the half, a sample), in one operation.
+    apart = [x.contiguous().as_strided((2, n // 2, sample), (sample, 2 * sample, 1)) for x in rows]
+    return torch.stack(apart).view(len(rows), 2, -1, width).float()
 
 
 def quiet(device: torch.device) -> contextlib.AbstractContextManager[Any]:

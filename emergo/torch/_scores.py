@@ -31,7 +31,7 @@ class Scores(NamedTuple):
     n_sequences: int  # of the whole call
     n_queries: int
     folded: int = 0  # heads that were folded into the first axis; 0 if heads have an axis
-    # Whether the only mask is the causal one, or there is none; None for unknown masks.
+    # True for the causal mask, False without a mask, None for other masks.
     causal: bool | None = None
 
 

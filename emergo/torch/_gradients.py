@@ -22,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ._packed import Packed
-from ._paths import PATHS, WORDS, Piece, Pieces, layers_of, weight_of
+from ._paths import PATHS, WORDS, Piece, Pieces, layers_of
 from ._weights import tensors
 
 _WEIGHTS = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "out_proj_weight")
@@ -76,6 +76,7 @@ class Gradients:
         # parameter, and a function that makes it from the parameter.
         self._made: dict[int, tuple[Tensor, str, Callable[[Tensor], Tensor]]] = {}
         self._waiting: list[_Product] = []
+        self._size = 0  # the numbers in the tensors that wait
         # The sums of both halves of the batch. Maps of equal shapes share a tensor.
         self._sums: dict[tuple[Map, ...], Float[Tensor, "maps 2 *shape"]] = {}
         self._place: dict[Map, tuple[tuple[Map, ...], int]] = {}  # of a map in the sums
@@ -84,10 +85,9 @@ class Gradients:
         self._passes: dict[str, list[int]] = {}  # the passes with gradients, by map
 
     def linear(
-        self, name: str, during: ForwardPass, module: torch.nn.Module, x: Tensor, output: Any
+        self, name: str, during: ForwardPass, weight: Tensor | None, x: Tensor, output: Any
     ) -> None:
         """Observe the output gradient of a linear map that was just computed."""
-        weight = weight_of(module)
         observed = weight is not None and weight.requires_grad
         for piece in self.pieces[name]:
             self._note(piece.owner, piece.path, frozen=not observed)
@@ -101,7 +101,8 @@ class Gradients:
             turn = self._turn(name, during) % 2
             versions = (version, gradient._version)
             self._waiting.append(_Product(name, n, turn, (x, gradient), versions))
-            if sum(t.numel() for each in self._waiting for t in each.tensors) > MOST_WAITING:
+            self._size += x.numel() + gradient.numel()
+            if self._size > MOST_WAITING:
                 self._multiply()
 
         output.register_hook(backward)
@@ -114,11 +115,13 @@ class Gradients:
             if each.versions != tuple(x._version for x in each.tensors):
                 continue  # overwritten in place
             call = calls[each.name] = calls.get(each.name, 0) + 1
-            kinds = tuple((x.shape, x.dtype, x.device) for x in each.tensors)
+            x, gradient = each.tensors
+            kinds = (x.shape, gradient.shape, x.dtype, gradient.dtype, x.device)
             columns = tuple((p.columns.start, p.columns.stop) for p in self.pieces[each.name])
             key = (call, each.samples, each.turn, kinds, columns)
             groups.setdefault(key, []).append(each)
         self._waiting = []
+        self._size = 0
         for group in groups.values():
             n = group[0].samples
             with quiet(group[0].tensors[0].device):
@@ -245,7 +248,8 @@ class Gradients:
 
     def missing(self, layer: int, callers: Sequence[str], paths: Sequence[str]) -> str:
         """Say why a layer has no gradients of some paths, in a few words."""
-        owners = [o for o, its in layers_of(list(self._owners), callers).items() if its == layer]
+        owner_layers = layers_of(tuple(self._owners), tuple(callers))
+        owners = [owner for owner, its in owner_layers.items() if its == layer]
         known = [(owner, path) for owner in owners for path in paths]
         frozen = [self._frozen[each] for each in known if each in self._frozen]
         if not frozen:
@@ -296,35 +300,38 @@ class Gradients:
     def summary(self, callers: Sequence[str]) -> Packed:
         """Return the gradient norm and the cosine between both halves, per layer and path."""
         self._multiply()
-        layers = layers_of(list(self._owners), callers)
+        layers = layers_of(tuple(self._owners), tuple(callers))
         tensors: list[Tensor] = []
-        places: list[tuple[int, str] | None] = []  # layer and path of each number in the tensors
-        for maps, sums in self._sums.items():
-            for i, first in enumerate(self._pieces[maps[0]]):
-                halves = sums[..., first.columns].flatten(2)
-                one, two = halves.unbind(1)
-                norms = (one + two).norm(dim=-1), *halves.norm(dim=-1).unbind(1)
-                tensors.append(torch.stack([*norms, (one * two).sum(-1)], -1))
-                pieces = [self._pieces[each][i] for each in maps]
-                places += [
-                    (layers[piece.owner], piece.path) if piece.owner in layers else None
-                    for piece in pieces
-                ]
+        places: list[tuple[int, str] | None] = []  # layer and path of each map in the tensors
+        with torch.no_grad():
+            for maps, sums in self._sums.items():
+                for i, first in enumerate(self._pieces[maps[0]]):
+                    halves = sums if first.columns == slice(None) else sums[..., first.columns]
+                    halves = halves.flatten(2)
+                    norm = torch.linalg.vector_norm
+                    tensors += [norm(halves, dim=2), norm(halves.sum(1), dim=1)]
+                    pieces = [self._pieces[each][i] for each in maps]
+                    places += [
+                        (layers[piece.owner], piece.path) if piece.owner in layers else None
+                        for piece in pieces
+                    ]
 
         def columns(lists: list[list[float]]) -> dict[str, float]:
-            # Squared norms of the sum and of both halves, and the product of the halves.
+            # Squared norms of both halves, and of their sum.
+            halves = itertools.chain(*lists[::2])
             totals: dict[tuple[int, str], list[float]] = {}
-            numbers = itertools.chain(*lists)
-            for place, *norms, product in zip(places, *[numbers] * 4, strict=True):
+            wholes = itertools.chain(*lists[1::2])
+            for place, *norms in zip(places, halves, halves, wholes, strict=True):
                 if place is not None:
-                    row = (*(norm * norm for norm in norms), product)
-                    total = totals.get(place, [0.0] * 4)
-                    totals[place] = [a + b for a, b in zip(total, row, strict=True)]
+                    total = totals.setdefault(place, [0.0] * 3)
+                    for j, norm in enumerate(norms):
+                        total[j] += norm * norm
             values: dict[str, float] = {}
-            for (layer, path), (whole, one, two, product) in sorted(totals.items()):
-                size = math.sqrt(one) * math.sqrt(two)
+            for (layer, path), (one, two, whole) in sorted(totals.items()):
+                size = 2 * math.sqrt(one) * math.sqrt(two)
+                agreement = (whole - one - two) / size if size else math.nan
                 values[f"gradient_{path}_{layer}"] = math.sqrt(whole)
-                values[f"agreement_{path}_{layer}"] = product / size if size else math.nan
+                values[f"agreement_{path}_{layer}"] = agreement
             return values
 
         return Packed(tensors, columns)
@@ -335,15 +342,21 @@ def _halves(rows: list[Tensor], n: int) -> Float[Tensor, "maps 2 rows width"]:
     width = rows[0].shape[-1]
     if n % 2:  # a sample of zeros makes the number even
         rows = [F.pad(x.reshape(n, -1, width), (0, 0, 0, 0, 0, 1)) for x in rows]
-    apart = [x.reshape((n + 1) // 2, 2, -1, width).transpose(0, 1) for x in rows]
-    return torch.stack(apart).flatten(2, 3).float()
+        n += 1
+    sample = rows[0].numel() // n
+    # A view with the axes (half, samples of the half, a sample), in one operation.
+    apart = [x.contiguous().as_strided((2, n // 2, sample), (sample, 2 * sample, 1)) for x in rows]
+    return torch.stack(apart).view(len(rows), 2, -1, width).float()
 
 
-@contextlib.contextmanager
-def quiet(device: torch.device) -> Iterator[None]:
+def quiet(device: torch.device) -> contextlib.AbstractContextManager[Any]:
     """Compute without gradients and without `autocast`."""
-    with torch.no_grad(), torch.autocast(device.type, enabled=False):
-        yield
+    if not torch.is_autocast_enabled(device.type):
+        return torch.no_grad()
+    context = contextlib.ExitStack()
+    context.enter_context(torch.no_grad())
+    context.enter_context(torch.autocast(device.type, enabled=False))
+    return context
 
 
 def _surroundings(

@@ -3,7 +3,8 @@
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -15,7 +16,7 @@ from ..core.heads import head_scores
 from ._observation import Observation, TokenInput
 from ._packed import Packed
 from ._scores import Part, Scores
-from ._statistics import attention_of, means
+from ._statistics import attention_of
 
 SEQUENCES = 8
 PERIOD = 32  # tokens until a sequence repeats; less for models of short sequences
@@ -49,7 +50,8 @@ class HeadBatch:
 
     def call(self, model: nn.Module) -> None:
         """Call a model with the inputs, on its device."""
-        device = next((x.device for x in (*model.parameters(), *model.buffers())), None)
+        tensors = itertools.chain(model.parameters(), model.buffers())
+        device = next((x.device for x in tensors), None)
 
         def move(value: Any) -> Any:
             return value.to(device) if isinstance(value, Tensor) else value
@@ -60,18 +62,17 @@ class HeadBatch:
             model(*map(move, self.inputs if isinstance(self.inputs, tuple) else (self.inputs,)))
 
     def scores(self, scores: Scores) -> dict[str, Tensor]:
-        """Score the heads of one layer."""
-        visible, weights = attention_of(scores)
-        n, _, queries, length = weights.shape
+        """Score heads, of one or several layers."""
+        n, _, queries, length = scores.values.shape
         if length != scores.n_queries:  # cross-attention
             return {}
+        visible, weights = attention_of(scores, own=False)
         keys = _keys(self, n, queries, length, weights.device)
-        weight = (weights * keys.of_classes.unsqueeze(2)).sum(-1)
-        counts = keys.of_classes.any(-1).unsqueeze(2) & visible.any(-1)
-        found = dict(zip(keys.classes, means(weight, counts).unbind(), strict=True))
+        sums = (weights * keys.of_classes).sum((1, 3, 4))
+        counts = (keys.of_classes.any(-1) & visible.queries).sum((1, 3))
+        found = dict(zip(keys.classes, (sums / counts).unbind(), strict=True))
         for column, relevant in keys.relevant.items():
-            weight = (weights * (visible & relevant.unsqueeze(1))).nansum(-1)
-            found[column] = weight.mean((0, -1))
+            found[column] = (weights * relevant).sum((0, 2, 3)) / (n * queries)
         return found
 
 
@@ -79,8 +80,8 @@ class _Keys(NamedTuple):
     """The keys whose weight is a score."""
 
     classes: list[str]
-    of_classes: Bool[Tensor, "classes #n queries length"]
-    relevant: dict[str, Bool[Tensor, "n #queries length"]]
+    of_classes: Bool[Tensor, "classes #n 1 queries length"]
+    relevant: dict[str, Bool[Tensor, "n 1 #queries length"]]
 
 
 @functools.lru_cache(maxsize=4)  # built once, so that a later row does not pay for it
@@ -92,14 +93,16 @@ def _keys(batch: HeadBatch, n: int, queries: int, length: int, device: torch.dev
         tokens = None if batch.tokens is None else batch.tokens.to(device)
         scores = head_scores(attention, tokens)
         gradients = [
-            torch.autograd.grad(score.sum(), attention, retain_graph=True)[0].squeeze(1)
+            torch.autograd.grad(score.sum(), attention, retain_graph=True)[0]
             for score in scores.values()
         ]
     given = batch.relevant if isinstance(batch.relevant, Mapping) else {}
     if isinstance(batch.relevant, Tensor):
         given = {"relevant_head": batch.relevant}
     relevant = {
-        f"{name.removesuffix('_head')}_head": _mask(name, positions.to(device), attention)
+        f"{name.removesuffix('_head')}_head": _mask(
+            name, positions.to(device), attention
+        ).unsqueeze(1)
         for name, positions in given.items()
     }
     return _Keys(list(scores), torch.stack(gradients) != 0, relevant)
@@ -145,14 +148,13 @@ def repeated_tokens(given: TokenInput) -> HeadBatch | None:
     # A model may read sequences of one length only, and that may be odd.
     odd = 1 if length == 2 * period + 1 else 0
     tokens = torch.cat([first, first, first[:, :odd]], 1).to(given.tokens.dtype)
+    tokens = tokens.to(given.tokens.device)  # so that no later row waits for the transfer
     if isinstance(given.place, str):
         return HeadBatch({given.place: tokens}, tokens)
     return HeadBatch((*[None] * given.place, tokens), tokens)
 
 
-def score_heads(
-    model: nn.Module, batch: HeadBatch, layers: Sequence[tuple[str, int]], inside: str = ""
-) -> Packed:
+def score_heads(model: nn.Module, batch: HeadBatch, during: Observation) -> Packed:
     """Score all heads of a model in one forward pass.
 
     The model is in evaluation mode meanwhile. Its parameters, buffers and random numbers do not
@@ -160,19 +162,16 @@ def score_heads(
 
     **Arguments:**
 
-    - `layers`: the known layers, see `Observation`.
-    - `inside`: the part of the model that is called; layers have names in the whole model.
+    - `model`: the model, or the part of it that is called with the batch.
+    - `during`: the observation of the training step.
     """
-    called = model.get_submodule(inside)
     length = None if batch.tokens is None else batch.tokens.shape[1]
     part = Part(1_000_000, batch.queries or length or 1_000_000)
-    modules = {f"{inside}.{n}".strip("."): m for n, m in called.named_modules()}
-    observation = Observation(
-        modules, part, lambda scores, _: batch.scores(scores), None, list(layers)
-    )
+    statistic = lambda scores, _: batch.scores(scores)  # noqa: E731
+    observation = Observation({}, part, statistic, None, list(during.layers), outer=during)
     try:
-        with _unchanged(called):
-            batch.call(called)
+        with _unchanged(model):
+            batch.call(model)
     finally:
         observation.close()
     if observation.problem:
@@ -183,7 +182,7 @@ def score_heads(
 @contextlib.contextmanager
 def _unchanged(model: nn.Module) -> Iterator[None]:
     """Compute without gradients, in evaluation mode, and without a trace in the training."""
-    training = {module: module.training for module in model.modules()}
+    training = [module for module in model.modules() if module.training]
     devices = {x.device for x in model.parameters() if x.device.type == "cuda"}
     kind = next(iter(devices)).type if devices else "cpu"
     # Inside of `autocast`, a pass without gradients would leave converted weights without gradients
@@ -203,5 +202,5 @@ def _unchanged(model: nn.Module) -> Iterator[None]:
             yield
         finally:
             torch.backends.mha.set_fastpath_enabled(fast)
-            for module, mode in training.items():
-                module.training = mode
+            for module in training:
+                module.training = True

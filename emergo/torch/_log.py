@@ -8,6 +8,7 @@ import io
 import math
 import os
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -17,14 +18,17 @@ from ..core.parquet import MOST_BYTES
 from ..core.terminal import say
 
 SECONDS = 5.0  # the longest time after which a row is in the file and on the disk
+PAUSE = 1.0  # seconds between two appends, which cost more than a row
+MOST_ROWS = 20  # rows that wait for an append
 
 
 class Log:
     """Rows of numbers by step.
 
-    The last row stays open for further metrics of its step. It is written when the next row comes,
-    and after `SECONDS` at the latest. Then the file is also flushed to the disk. A timer does this,
-    so a slow disk, a long evaluation and a busy machine delay no row.
+    The last row stays open for further metrics of its step. When the next row comes, it is written
+    with other rows that wait: once per second, or 20 rows at once. After `SECONDS` at the latest,
+    all rows are written, and the file is flushed to the disk. A timer does this, so that a long
+    evaluation delays no row.
 
     **Arguments:**
 
@@ -48,6 +52,7 @@ class Log:
         self._closed: list[dict[str, str]] = []  # rows that are complete and not yet written
         # The rows of the file if it has to be written as a whole, otherwise None.
         self._body: list[str] | None = []
+        self._written = -math.inf  # the time of the last append
         self._reported = False  # True after a message about a failed write
         self._lock = threading.RLock()
         self._timer: threading.Timer | None = None
@@ -95,7 +100,8 @@ class Log:
                 self._closed.append(self._open)
             self._open = {"step": str(step)} | row
             self.last = step
-            self._try()
+            if len(self._closed) >= MOST_ROWS or time.monotonic() - self._written >= PAUSE:
+                self._try()
             if self._timer is None:
                 atexit.register(self._late)
                 self._start_timer()
@@ -147,8 +153,9 @@ class Log:
     def _write(self) -> None:
         if not self._closed:
             return
-        new = dict.fromkeys(name for row in self._closed for name in row)
-        added = [name for name in new if name not in self.columns]
+        self._written = time.monotonic()
+        known = set(self.columns)
+        added = list(dict.fromkeys(n for row in self._closed for n in row if n not in known))
         columns = self.columns + added
         rows = [",".join([row.get(name, "") for name in columns]) for row in self._closed]
         with as_storage_error(self.path):

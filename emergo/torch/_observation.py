@@ -8,6 +8,7 @@ intercepted, so this step runs without `torch.compile`.
 
 import contextlib
 import functools
+import itertools
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -17,10 +18,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils.hooks import RemovableHandle
 
 from ..core.errors import InputError
 from ._gradients import ForwardPass, Gradients, quiet
 from ._packed import Packed
+from ._paths import weight_of
 from ._scores import READERS, SOFTMAX, Part, Products, Scores, alike, join, sources
 from ._weights import Weights, tensors
 
@@ -36,9 +39,10 @@ MOST_WAITING = 2**25
 
 # PyTorch's modules in these files compute no attention, and contain no other module that does.
 _PLAIN = {f"torch.nn.modules.{name}" for name in ("dropout", "linear", "normalization", "sparse")}
+_NOT_CALLED = (nn.ModuleList, nn.ModuleDict)
 
 
-_ATTENTION = READERS.keys() | SOFTMAX.keys()
+_OBSERVED = frozenset(READERS.keys() | SOFTMAX.keys() | {F.linear})
 
 
 class _Waiting(NamedTuple):
@@ -68,6 +72,7 @@ class Observation:
       the same pass. New layers are appended in the order of computation.
     - `gradients`: None to observe passes without gradients.
     - `after`: called once, after the first pass.
+    - `outer`: an observation between two passes, whose hooks are used meanwhile.
     """
 
     def __init__(
@@ -78,6 +83,7 @@ class Observation:
         gradients: Gradients | None,
         layers: list[tuple[str, int]],
         after: Callable[["Observation"], None] = lambda observation: None,
+        outer: "Observation | None" = None,
     ) -> None:
         self.layers = layers
         self.passes = 0
@@ -100,28 +106,50 @@ class Observation:
         self._tokens: Tensor | None = None
         self._place: int | str = 0
         self._weights = Weights()
-        self._mode: contextlib.ExitStack | None = None
-        self._hooks = contextlib.ExitStack()
+        self._mode: _Calls | None = None
+        self._inner: Observation | None = None
+        self._outer = outer
+        self._eager = contextlib.ExitStack()
+        self._hooks: list[RemovableHandle] = []
+        self._linear_names: dict[int, str] = {}  # of linear maps, by the identity of the weight
+        if outer is None:
+            self._install(modules)
+        else:
+            outer._inner = self
+
+    def _install(self, modules: Mapping[str, nn.Module]) -> None:
         if "torch._dynamo" in sys.modules:  # otherwise nothing is compiled; importing takes seconds
-            self._hooks.enter_context(torch.compiler.set_stance("force_eager"))
-        pieces = gradients.pieces if gradients is not None else {}
+            self._eager.enter_context(torch.compiler.set_stance("force_eager"))
+        pieces = self._gradients.pieces if self._gradients is not None else {}
         for name, module in modules.items():
             if isinstance(module, torch.jit.ScriptModule):
                 continue
             if name in pieces:
-                linear = functools.partial(self._linear, name)
-                self._hooks.enter_context(module.register_forward_hook(linear, with_kwargs=True))
-            if name and type(module).__module__ in _PLAIN:
+                self._install_linear(name, module)
+            if type(module) in _NOT_CALLED or (name and type(module).__module__ in _PLAIN):
                 continue
             enter = functools.partial(self._enter, name)
-            leave = functools.partial(self._leave, name)
-            self._hooks.enter_context(
+            self._hooks.append(
                 module.register_forward_pre_hook(enter, prepend=True, with_kwargs=True)
             )
-            self._hooks.enter_context(module.register_forward_hook(leave, always_call=True))
+            self._hooks.append(module.register_forward_hook(self._leave, always_call=True))
+
+    def _install_linear(self, name: str, module: nn.Module) -> None:
+        # `nn.Linear` is recognised by its weight in calls of `F.linear`, which costs less than a
+        # hook. Other modules need a hook.
+        weight = module._parameters.get("weight")
+        if type(module) is nn.Linear and weight is not None:
+            self._linear_names[id(weight)] = name
+            return
+        hook = functools.partial(self._linear, name)
+        self._hooks.append(module.register_forward_hook(hook, with_kwargs=True))
 
     def close(self) -> None:
-        self._hooks.close()
+        if self._outer is not None:
+            self._outer._inner = None
+        for hook in self._hooks:
+            hook.remove()
+        self._eager.close()
 
     @property
     def gradients(self) -> Gradients:
@@ -131,44 +159,42 @@ class Observation:
     def heads(self) -> Packed:
         """Return the statistics of all heads."""
         self._evaluate()
-        kinds = dict.fromkeys(kind for _, values in self._values for kind in values)
         tensors = [x for _, values in self._values for x in values.values()]
+        groups = tuple(
+            (tuple(values), tuple((self.layers.index(key), heads) for key, heads in layers))
+            for layers, values in self._values
+        )
 
         def columns(lists: list[list[float]]) -> dict[str, float]:
-            found: dict[tuple[str, int, int], float] = {}
-            remaining = iter(lists)
-            for layers, values in self._values:
-                places = [
-                    (self.layers.index(key), head) for key, heads in layers for head in range(heads)
-                ]
-                for kind in values:
-                    found |= {
-                        (kind, *place): number
-                        for place, number in zip(places, next(remaining), strict=True)
-                    }
-            order = {kind: i for i, kind in enumerate(kinds)}
-            names = sorted(found, key=lambda name: (order[name[0]], *name[1:]))
-            return {"{}_{}_{}".format(*name): found[name] for name in names}
+            numbers = list(itertools.chain(*lists))
+            return {name: numbers[place] for name, place in _columns(groups)}
 
         return Packed(tensors, columns)
 
     def _enter(self, name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
+        if self._inner is not None:
+            return self._inner._enter(name, module, args, kwargs)
         thread = threading.get_ident()
-        wanted = self._gradients is None or torch.is_grad_enabled()
-        if not self._running and wanted and self._thread in (None, thread):
+        if (
+            not self._running
+            and (self._gradients is None or torch.is_grad_enabled())
+            and self._thread in (None, thread)
+        ):
             self._thread = thread  # `DataParallel` runs copies of the model in other threads
             inputs = list(_inputs(args, kwargs))
             self._during = ForwardPass(
                 self.passes, next((len(x) for _, x in inputs if x.ndim), None)
             )
+            self._part = self._part._replace(batch=self._during.batch)
             self._place, self._tokens = _tokens(inputs)
             self._calls = {}
             self._weights = Weights()
             self.passes += 1
-            self._mode = contextlib.ExitStack()
-            self._mode.enter_context(_Calls(self))
             if self._gradients is not None:
                 self._gradients.begin_pass()
+            self._mode = _Calls(self)
+            self._mode.__enter__()
+            self._follow()
         if self._mode is not None and thread == self._thread:
             self._running.append(name)
 
@@ -178,25 +204,28 @@ class Observation:
         with torch._C.DisableTorchFunction():  # our own calls need no interception
             x = next((x for _, x in _inputs(args, kwargs)), None)
             if x is not None:
-                self.gradients.linear(name, self._during, module, x, output)
+                self.gradients.linear(name, self._during, weight_of(module), x, output)
 
-    def _leave(self, name: str, module: nn.Module, args: Any, output: Any) -> None:
+    def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
+        if self._inner is not None:
+            return self._inner._leave(module, args, output)
         if self._mode is None or threading.get_ident() != self._thread:
             return
         self._running.pop()
         if not self._running:
-            self._mode.close()
+            self._mode.__exit__(None, None, None)
             self._mode = None
             self._weights = Weights()
             self._look(self._evaluate)
             if self.passes == 1:
                 self._after(self)
 
-    @property
-    def follows(self) -> bool:
-        """True while other functions than those of attention are observed."""
+    def _follow(self) -> None:
+        """Observe other functions than those of attention only while they matter."""
+        assert self._mode is not None
         raw = self._gradients is not None and bool(self._gradients.raw)
-        return raw or bool(self._weights) or (self._tokens is not None and self.input is None)
+        lookup = self._tokens is not None and self.input is None
+        self._mode.everything = raw or bool(self._weights) or lookup
 
     def call(self, function: Any, args: Any, kwargs: Any) -> Any:
         """Call a function of PyTorch, and observe its arguments if it computes attention."""
@@ -207,6 +236,10 @@ class Observation:
         if gradients is not None and function is F.multi_head_attention_forward:
             return gradients.multi_head(caller, self._during, function, args, kwargs)
         result = function(*args, **kwargs)
+        if function is F.linear and gradients is not None and len(args) > 1:
+            name = self._linear_names.get(id(args[1]))
+            if name is not None:
+                gradients.linear(name, self._during, args[1], args[0], result)
         if gradients is not None and gradients.raw:
             self._look(lambda: gradients.raw_call(self._during, function, args, kwargs, result))
         if function in SOFTMAX:
@@ -232,7 +265,7 @@ class Observation:
         if not inputs:
             return None
         with quiet(inputs[0].device):
-            return reader(self._part._replace(batch=self._during.batch), *args, **kwargs)
+            return reader(self._part, *args, **kwargs)
 
     def _attention(self, caller: str, reader: Any, args: Any, kwargs: Any) -> None:
         scores = self._read(reader, args, kwargs)
@@ -243,6 +276,7 @@ class Observation:
         scores = self._read(reader, args, kwargs)
         if isinstance(scores, Scores):
             self._weights.add(result, scores, functools.partial(self._found, caller))
+            self._follow()
 
     def _found(self, caller: str, found: Scores | Products) -> None:
         key = (caller, self._calls.get(caller, 0))
@@ -285,6 +319,27 @@ class Observation:
         if found and isinstance(index, Tensor) and index.data_ptr() == self._tokens.data_ptr():
             module = self._running[0]
             self.input = TokenInput(module, self._place, self._tokens, len(table))
+            self._follow()
+
+
+@functools.lru_cache(maxsize=8)  # the names are the same in every row
+def _columns(
+    groups: tuple[tuple[tuple[str, ...], tuple[tuple[int, int], ...]], ...],
+) -> list[tuple[str, int]]:
+    """Return the columns of statistics and the places of their numbers, in the order of the log.
+
+    A group has names of statistics, and layers with their numbers of heads.
+    """
+    names = [
+        (kind, layer, head)
+        for kinds, layers in groups
+        for kind in kinds
+        for layer, heads in layers
+        for head in range(heads)
+    ]
+    order = {kind: i for i, kind in enumerate(dict.fromkeys(kind for kind, _, _ in names))}
+    places = sorted(range(len(names)), key=lambda i: (order[names[i][0]], *names[i][1:]))
+    return [("{}_{}_{}".format(*names[i]), i) for i in places]
 
 
 class _Calls(TorchFunctionMode):
@@ -293,10 +348,11 @@ class _Calls(TorchFunctionMode):
     def __init__(self, observation: Observation) -> None:
         super().__init__()
         self._observation = observation
+        self.everything = False  # True if all functions are observed
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         # Reading a shape is a call, too. Most calls are of no interest and must cost little.
-        if func in _ATTENTION or self._observation.follows:
+        if self.everything or func in _OBSERVED:
             return self._observation.call(func, args, kwargs or {})
         return func(*args, **(kwargs or {}))
 

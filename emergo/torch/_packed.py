@@ -20,8 +20,9 @@ def read(*packs: Packed) -> list[dict[str, float]]:
     numbers: list[float] = []
     if tensors:
         device = tensors[0].device
-        flat = [x.detach().reshape(-1).to(device) for x in tensors]
-        numbers = torch.cat(flat).tolist()
+        with torch.no_grad():
+            flat = [x if x.ndim == 1 else x.reshape(-1) for x in tensors]
+            numbers = torch.cat([x.to(device) for x in flat]).tolist()
     place = 0
     columns = []
     for pack in packs:

@@ -1,6 +1,7 @@
 """Find the weights of queries and keys, and of values and outputs, and their layers."""
 
 import fnmatch
+import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -108,7 +109,8 @@ def _chosen(linear: Mapping[str, Tensor], paths: Mapping[str, Sequence[str]]) ->
     return pieces
 
 
-def layers_of(owners: Sequence[str], callers: Sequence[str]) -> dict[str, int]:
+@functools.lru_cache(maxsize=8)  # the names are the same in every row
+def layers_of(owners: tuple[str, ...], callers: tuple[str, ...]) -> Mapping[str, int]:
     """Assign a layer to each owner of linear maps.
 
     `callers` are the modules that computed attention, one per layer. The caller of an owner is the

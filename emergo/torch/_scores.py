@@ -31,6 +31,8 @@ class Scores(NamedTuple):
     n_sequences: int  # of the whole call
     n_queries: int
     folded: int = 0  # heads that were folded into the first axis; 0 if heads have an axis
+    # True for the causal mask, False without a mask, None for other masks.
+    causal: bool | None = None
 
 
 class Products(NamedTuple):
@@ -39,7 +41,7 @@ class Products(NamedTuple):
     query: Float[Tensor, "sequences heads queries size"]
     key: Float[Tensor, "sequences heads keys size"]
     scale: float
-    mask: Tensor | None  # True for visible keys, or numbers to add; the same for all heads
+    causal: bool
     n_sequences: int
     n_queries: int
     folded: int = 0
@@ -57,7 +59,7 @@ def alike(found: "Scores | Products") -> tuple[Any, ...]:
         return (*whole, len(found.values), found.values.shape[2:], found.values.device)
     q, k = found.query, found.key
     shapes = (len(q), q.shape[2:], len(k), k.shape[2:], q.dtype, k.dtype, q.device)
-    return (*whole, shapes, found.scale, id(found.mask))
+    return (*whole, shapes, found.scale, found.causal)
 
 
 def join(found: "Sequence[Scores | Products]") -> Scores:
@@ -73,9 +75,10 @@ def join(found: "Sequence[Scores | Products]") -> Scores:
     q = torch.cat([each.query for each in products], 1).float()
     k = torch.cat([each.key for each in products], 1).float()
     scores = q @ k.mT * first.scale
-    if first.mask is not None:
-        scores = _masked(scores, first.mask)
-    return Scores(scores, first.n_sequences, first.n_queries)
+    if first.causal:
+        later = later_keys(q.shape[-2], first.n_queries, k.shape[-2], q.device)
+        scores.masked_fill_(later, -math.inf)
+    return Scores(scores, first.n_sequences, first.n_queries, causal=first.causal)
 
 
 def _of_products(
@@ -115,20 +118,21 @@ def _of_products(
     elif q.shape[1] < k.shape[1]:
         q = q.expand(-1, k.shape[1], -1, -1)
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    mask = _causal(min(part.queries, n_queries), n_queries, n_keys, q.device) if is_causal else None
     if attn_mask is None:
-        return Products(q, k, scale, mask, n_sequences, n_queries, heads)
+        return Products(q, k, scale, is_causal, n_sequences, n_queries, heads)
     scores = _masked(q.float() @ k.float().mT * scale, observed(attn_mask))
-    if mask is not None:
-        scores = _masked(scores, mask)
+    if is_causal:
+        later = later_keys(q.shape[-2], n_queries, n_keys, q.device)
+        scores = scores.masked_fill(later, -math.inf)
     return Scores(scores, n_sequences, n_queries, heads)
 
 
-@functools.lru_cache(maxsize=8)
-def _causal(
+@functools.lru_cache(maxsize=8)  # built once, so that a later row does not pay for it
+def later_keys(
     observed: int, n_queries: int, n_keys: int, device: torch.device
 ) -> Bool[Tensor, "observed keys"]:
-    return torch.ones(n_queries, n_keys, dtype=torch.bool, device=device).tril()[-observed:]
+    """Return the keys that a causal mask hides from the last queries."""
+    return torch.ones(n_queries, n_keys, dtype=torch.bool, device=device).triu(1)[-observed:]
 
 
 def _folded_heads(part: Part, x: Tensor) -> int:

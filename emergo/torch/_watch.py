@@ -208,7 +208,8 @@ class Watch:
         if not isinstance(self._heads, HeadBatch) or not observation.layers:
             return
         try:
-            self._scores = score_heads(self._model, self._heads, observation.layers, self._inside)
+            called = self._model.get_submodule(self._inside)
+            self._scores = score_heads(called, self._heads, observation)
             self._scored = self._rows, self._step
         except InputError:
             raise

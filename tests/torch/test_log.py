@@ -16,7 +16,8 @@ from emergo.torch._log import Log
 
 
 @pytest.fixture
-def path(tmp_path):
+def path(tmp_path, monkeypatch):
+    monkeypatch.setattr(_log, "PAUSE", 0.0)  # rows of tests come fast
     return tmp_path / "log.csv"
 
 
@@ -49,6 +50,20 @@ def test_rows_are_appended_and_reach_the_file_at_once(path):
         assert path.read_text().count("\n") == step + 1
     assert path.stat().st_ino == node
     log.flush()
+
+
+def test_rows_that_come_fast_are_appended_together(path, monkeypatch):
+    monkeypatch.setattr(_log, "PAUSE", 60.0)
+    log = Log(path, None)
+    rows = []
+    for step in range(50):
+        write(log, [step])
+        rows.append(len(pd.read_csv(path)) if path.exists() else 0)
+    assert rows[:3] == [0, 1, 1]
+    assert sorted(set(rows)) == [0, 1, 21, 41]
+    assert all(step - row <= _log.MOST_ROWS for step, row in enumerate(rows))
+    log.flush()
+    assert len(pd.read_csv(path)) == 50
 
 
 def test_a_timer_writes_the_last_row_and_flushes_it_to_the_disk(path, monkeypatch):

@@ -103,7 +103,7 @@ def test_the_users_names():
     ],
 )
 def test_layers_of(owners, callers, layers):
-    assert layers_of(owners, callers) == layers
+    assert layers_of(tuple(owners), tuple(callers)) == layers
 
 
 def test_embeddings_are_not_linear_maps():

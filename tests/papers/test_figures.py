@@ -97,6 +97,7 @@ def test_recorded_runs_are_those_of_the_paper_presets():
         "attention",
         "exponents",
         "exponents-wide",
+        "text",
     )
     assert set(tables) == {f"{name}.runs.parquet" for name in names}
     for recorded in tables.values():

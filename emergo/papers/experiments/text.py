@@ -417,7 +417,9 @@ SMALL = Config(
     threshold=None,
     n_test=64,
 )
-TINY = SMALL.replace(task__length=16, model__width=8, batch=8, steps=100, n_test=8)
+TINY = SMALL.replace(
+    task__length=16, task__phrase_length=4, model__width=8, batch=8, steps=100, n_test=8
+)
 COPIES = (Repetition("copy", 0.8, 0.6), Repetition("copy", 0.8, None), Repetition("copy", 0.8))
 LIBRARY = "library"
 FIGURE = Figure(

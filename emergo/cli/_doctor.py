@@ -32,8 +32,12 @@ class Doctor:
         for check in (_system, _packages, _devices, _cache, _numbers):
             for name, state, detail in _completed(check):
                 findings.append({"name": name, "state": state, "detail": detail})
-                if not self.json:
+                if not self.json and state != "missing":
                     show(f"{state:8} {name:18} {detail}")
+        if not self.json:
+            for finding in findings:
+                if finding["state"] == "missing":
+                    show(f"optional {finding['name']:18} not installed: {finding['detail']}")
         worst = max((finding["state"] for finding in findings), key=STATES.index)
         if self.json:
             print_json({"schema": 3, "worst": worst, "findings": findings})

@@ -43,6 +43,7 @@ Command = (
     | Forecast
     | Doctor
 )
+MAY_BE_EMPTY = ("--prompt",)
 DESCRIPTION = (
     "When does attention become sparse, and what makes it happen sooner? "
     "`emergo --version` prints the version."
@@ -102,10 +103,11 @@ def _check_words(arguments: Sequence[str]) -> None:
     before = "the command"
     for word in arguments:
         name, equals, value = word.partition("=")
-        if word == "" or (equals and not value and name.startswith("--")):
+        given = name if equals else before
+        empty = word == "" or (equals and not value and name.startswith("--"))
+        if empty and given not in MAY_BE_EMPTY:
             raise InputError(
-                f"{name if equals else before}: a text is empty; write a value, or . for the "
-                f"current folder"
+                f"{given}: a text is empty; write a value, or . for the current folder"
             )
         if "\0" in word or any("\ud800" <= letter <= "\udfff" for letter in word):
             raise InputError(f"{before}: a text is not UTF-8, or has a zero byte: {word!r:.60}")

@@ -22,7 +22,9 @@ _REWORDED = {
 }
 
 
-def parse(kind: Any, arguments: Sequence[str], **options: Any) -> Any:
+def parse(
+    kind: Any, arguments: Sequence[str], *, hint: str = "--help lists them", **options: Any
+) -> Any:
     """Read command-line arguments into an object.
 
     **Arguments:**
@@ -30,6 +32,7 @@ def parse(kind: Any, arguments: Sequence[str], **options: Any) -> Any:
     - `kind`: a dataclass whose fields are the options, or a union of such classes, one per
         subcommand.
     - `arguments`: the words after `emergo`.
+    - `hint`: says where options are listed, in the error about an unknown one.
     - `options`: further arguments of `tyro.cli`.
 
     **Returns:** an instance of `kind`. Raises `InputError` with one line for invalid arguments.
@@ -50,7 +53,7 @@ def parse(kind: Any, arguments: Sequence[str], **options: Any) -> Any:
         if not stop.code:  # --help, of which tyro does not wrap the usage and the description
             show_help(printed.getvalue())
             raise
-        raise _parse_error(errors.getvalue()) from None
+        raise _parse_error(errors.getvalue(), hint) from None
 
 
 class _Printed(io.StringIO):
@@ -60,7 +63,7 @@ class _Printed(io.StringIO):
         return sys.__stdout__ is not None and sys.__stdout__.isatty()
 
 
-def _parse_error(box: str) -> InputError:
+def _parse_error(box: str, hint: str) -> InputError:
     """Convert the box that tyro prints for an error into an error of one line.
 
     tyro has a hook for parse errors (`tyro._errors.on_parse_error`), but it is private, documented
@@ -79,10 +82,14 @@ def _parse_error(box: str) -> InputError:
     )
     if command:
         return unknown("command", command[1], command[2].split(", "))
+    # An option of another command, whose similar options belong to other commands as well.
+    foreign = re.search(r"Unrecognized or misplaced options: (\S+) \(applied to (.*?)\)", text)
+    if foreign:
+        return InputError(f"unknown option '{foreign[1]}'; `{foreign[2]} --help` lists them")
     stray = re.search(r"Unrecognized options: (.*?),?(?:$|[\s;])", text)
     if stray:
         suggested = re.search(r"Perhaps you meant: (--\S+)", text)
-        hint = f"did you mean {suggested[1].rstrip(',')}?" if suggested else "--help lists them"
+        hint = f"did you mean {suggested[1].rstrip(',')}?" if suggested else hint
         return InputError(f"unknown option '{stray[1]}'; {hint}")
     for pattern, replacement in _REWORDED.items():
         text = re.sub(pattern, replacement, text)

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from ..core.terminal import print_json, show
+from ..core.terminal import print_json, say, short, show
 from ._study import StudyOptions
 
 
@@ -18,8 +18,14 @@ class Sample(StudyOptions):
     seed: int = 0  # Seed of the random draws.
 
     def run(self) -> None:
-        runs = self.read_study().read(self.folder, curves=False)
+        study = self.read_study()
+        runs = study.read(self.folder, curves=False)
         trained = runs.parameters(self.index, self.step)
+        if len(runs) > 1:
+            values = study.values_of(trained.run).items()
+            cell = [f"{name} {short(value)}" for name, value in values]
+            words = ", ".join([*cell, f"seed {trained.run.seed}", f"step {trained.step}"])
+            say(f"run {self.index} of {len(runs)}: {words}; --index chooses")
         text = trained.sample(self.prompt, self.tokens, self.temperature, self.seed)
         if self.json:
             about = {"run": trained.run.identity, "step": trained.step, "prompt": self.prompt}

@@ -140,7 +140,11 @@ class StudyOptions:
         """Return the only study. Imports its plugins."""
         plan, *others = self.plans()
         if others:
-            names = [f"{plan.key} ({plan.name})" for plan in (plan, *others)]
+            plans = [plan, *others]
+            names = [
+                f"{plan.key} ({plan.name}{words and f': {words}'})"
+                for plan, words in zip(plans, _differences(plans), strict=True)
+            ]
             raise InputError(
                 f"{self.folder} holds several studies; add --study {' or '.join(names)}"
             )
@@ -165,6 +169,7 @@ class Show(StudyOptions):
             return print_json(reports[0] if len(reports) == 1 else {"studies": reports})
         for title, report in zip(_titles(plans), reports, strict=True):
             show(f"{title}: {report['finished']} of {report['runs']} runs are finished")
+            show(*_checkpoint_lines(report["steps"]))
             show(*unverified_lines(report["unverified"]))
             if report["cells"]:
                 console().print(cell_table(report["cells"], report["axes"]))
@@ -174,20 +179,48 @@ class Show(StudyOptions):
                 show(f"no law yet: {report['why']}")
 
 
+def _checkpoint_lines(steps: dict[str, int]) -> list[str]:
+    """Return a line about runs in checkpoints, or none without such runs."""
+    if not steps:
+        return []
+    least, most = min(steps.values()), max(steps.values())
+    where = f"step {most:,}" if least == most else f"steps {least:,} to {most:,}"
+    return [f"{counted(len(steps), 'run')} in checkpoints, at {where}"]
+
+
+def _steps_in_checkpoints(folder: StudyFolder, plan: Plan, finished: set[str]) -> dict[str, int]:
+    """Return the steps of the unfinished runs of a study in its checkpoints, by identity."""
+    from ..training import steps_in_checkpoint
+
+    wanted = {run.identity for run in plan.runs} - finished
+    paths = sorted(folder.checkpoints.glob("*/*.npz")) if wanted else []
+    current = [path for path in paths if path.is_file() and ".previous." not in path.name]
+    steps = {run: at for path in current for run, at in steps_in_checkpoint(path).items()}
+    return {run: at for run, at in steps.items() if run in wanted}
+
+
 def _titles(plans: Sequence[Plan]) -> list[str]:
     """Return the names of studies.
 
     Studies of the same name also get their key and the settings in which they differ.
     """
+    names = [plan.name for plan in plans]
     titles = []
+    for plan, words in zip(plans, _differences(plans), strict=True):
+        key = f" {plan.key}" if names.count(plan.name) > 1 else ""
+        titles.append(f"{plan.name}{key} ({words})" if words else f"{plan.name}{key}")
+    return titles
+
+
+def _differences(plans: Sequence[Plan]) -> list[str]:
+    """Return, for each study, the settings in which studies of its name differ from it."""
     settings = [_settings(plan) for plan in plans]
+    differences = []
     for plan, own in zip(plans, settings, strict=True):
         same = [theirs for p, theirs in zip(plans, settings, strict=True) if p.name == plan.name]
         differing = [item for item in own.items() if any(item not in each.items() for each in same)]
-        words = ", ".join(f"{name} = {value}" for name, value in differing)
-        key = f" {plan.key}" if len(same) > 1 else ""
-        titles.append(f"{plan.name}{key} ({words})" if words else f"{plan.name}{key}")
-    return titles
+        differences.append(", ".join(f"{name} = {value}" for name, value in differing))
+    return differences
 
 
 def _settings(plan: Plan) -> dict[str, str]:
@@ -227,6 +260,7 @@ def _report(folder: StudyFolder, plan: Plan) -> dict[str, Any]:
         "axes": plan.axes,
         "runs": len(plan.runs),
         "finished": len(table),
+        "steps": _steps_in_checkpoints(folder, plan, {*table["identity"]} if len(table) else set()),
         "unverified": int(table["unverified"].sum()) if "unverified" in table else 0,
         "cells": studies.cell_summary(table, plan.axes, [run.values for run in plan.runs]),
         "law": law,

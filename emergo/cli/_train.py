@@ -170,7 +170,10 @@ def read_study(arguments: Sequence[str]) -> tuple[TrainOptions, Any]:
     }
     settings = [setting for group in groups.values() for setting in group]
     _name_options(settings)
-    parsed = parse(_options_class(groups), arguments, prog="emergo train")
+    hint = f"`emergo train --task {chosen.task} --help` lists them"
+    if any(setting.path == ("task", "source") for setting in settings):
+        hint += "; --source names the corpus"
+    parsed = parse(_options_class(groups), arguments, prog="emergo train", hint=hint)
     options: TrainOptions = parsed.study
     seeds = [parse_value(word) for word in options.seeds]
     data: dict[str, Any] = {
@@ -191,7 +194,7 @@ def read_study(arguments: Sequence[str]) -> tuple[TrainOptions, Any]:
         for setting in members:
             words = getattr(getattr(parsed, group), setting.field)
             if words != UNSET:
-                _set(data, setting, [parse_value(word) for word in words])
+                _set(data, setting, [_read(word, setting.kind) for word in words])
             elif setting.small:
                 _set(data, setting, setting.small)
             elif setting.default is dataclasses.MISSING:
@@ -207,6 +210,14 @@ def read_study(arguments: Sequence[str]) -> tuple[TrainOptions, Any]:
             "all steps"
         )
     return options, study
+
+
+def _read(word: str, kind: Any) -> Any:
+    """Parse a value of an option; whole numbers may be written as 1e3."""
+    value = parse_value(word)
+    kinds = typing.get_args(kind) or (kind,)
+    whole = isinstance(value, float) and value.is_integer()
+    return int(value) if whole and int in kinds and float not in kinds else value
 
 
 def _set(data: dict[str, Any], setting: Setting, values: Sequence[Any]) -> None:

@@ -32,7 +32,7 @@ class View:
             raise InputError("give one threshold: --below VALUE or --above VALUE")
         catalog = Catalog(self.folder, Learned(self.metric, self.below, self.above))
         if self.export is not None:
-            written = export_page(catalog, self.export)
+            written = export_page(catalog, self.export, say)
             for note in written.pop("notes"):
                 say(note)
             if self.json:

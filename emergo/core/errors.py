@@ -6,6 +6,7 @@ import errno
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+MOST_LISTED = 20  # names of which all are listed
 MOST_SIMILAR = 12  # names in an error message about an unknown one
 
 
@@ -47,6 +48,14 @@ class WorkerError(Exception):
     """
 
 
+def listed(names: Iterable[str]) -> str:
+    """Join names by commas; of more than `MOST_LISTED`, the first ten and how many more."""
+    names = [*names]
+    if len(names) <= MOST_LISTED:
+        return ", ".join(names)
+    return f"{', '.join(names[:10])} and {len(names) - 10} more"
+
+
 def unknown(what: str, given: str, known: Iterable[str]) -> InputError:
     """Return an `InputError` for an unknown name, with all similar names, nearest first."""
     # Compare without leading dashes, which make all options look alike.
@@ -56,7 +65,7 @@ def unknown(what: str, given: str, known: Iterable[str]) -> InputError:
     near = difflib.get_close_matches(word, bare, n=MOST_SIMILAR, cutoff=cutoff)
     if len(word) > 3:  # `loss` may be a part of `validation/loss_of_answers`
         near += [name for name in bare if word.lower() in name.lower() and name not in near]
-    hint = f"known: {', '.join(bare.values())}"
+    hint = f"known: {listed(bare.values())}"
     if near:
         more = f" ({len(near) - MOST_SIMILAR} more)" if len(near) > MOST_SIMILAR else ""
         hint = f"did you mean {' or '.join(bare[name] for name in near[:MOST_SIMILAR])}?{more}"

@@ -5,6 +5,7 @@ Names, hosts, columns and messages may come from untrusted files. So all output 
 """
 
 import json
+import math
 import os
 import re
 import shutil
@@ -149,6 +150,14 @@ def short(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name}: {short(v)}" for name, v in value.items()) or "none"
     return str(value)
+
+
+def rounded_interval(value: float | None, low: float | None, high: float | None) -> str:
+    """Format a number and its interval with two digits of the half-width of the interval."""
+    if value is None or low is None or high is None or not low < high:
+        return f"{short(value)} [{short([low, high])}]"
+    places = max(0, 1 - math.floor(math.log10((high - low) / 2)))
+    return f"{value:.{places}f} [{low:.{places}f}, {high:.{places}f}]"
 
 
 def is_interval(value: Any) -> bool:

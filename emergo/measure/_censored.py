@@ -51,48 +51,52 @@ def fit_censored(
     full = np.column_stack([design, -z])  # maps (gamma, eta) to x gamma - eta z
     count = np.sum(weights * ~censored, axis=1)
 
-    def likelihood(state: np.ndarray) -> np.ndarray:
+    def likelihood(state: np.ndarray, weights: np.ndarray) -> np.ndarray:
         margin = state @ full.T
         eta = np.maximum(state[:, -1:], 1e-300)
         observed = np.log(eta) - 0.5 * margin**2
         return np.sum(weights * np.where(censored, log_ndtr(margin), observed), axis=1)
 
-    value = likelihood(state)
-    curvature = np.zeros((fits, terms + 1, terms + 1))
+    curvatures = np.zeros((fits, terms + 1, terms + 1))
     converged = np.zeros(fits, bool)
     for _ in range(_STEPS):
-        margin = state @ full.T
-        eta = state[:, -1]
+        left = np.flatnonzero(~converged)
+        if not len(left):
+            break
+        here = state[left]
+        weight = weights[left]
+        margin = here @ full.T
+        eta = here[:, -1]
         # Density over distribution function of the standard normal. The scaled complementary error
         # function neither underflows nor cancels for very negative margins.
         mills = np.sqrt(2 / np.pi) / erfcx(-margin / np.sqrt(2))
-        first = weights * np.where(censored, mills, -margin)
-        minus_second = weights * np.where(censored, mills * (mills + margin), 1.0)
+        first = weight * np.where(censored, mills, -margin)
+        minus_second = weight * np.where(censored, mills * (mills + margin), 1.0)
         gradient = first @ full
-        gradient[:, -1] += count / eta
+        gradient[:, -1] += count[left] / eta
         curvature = np.einsum("fr,ri,rj->fij", minus_second, full, full)
-        curvature[:, -1, -1] += count / eta**2
+        curvature[:, -1, -1] += count[left] / eta**2
+        curvatures[left] = curvature
         try:
             move = np.linalg.solve(curvature, gradient[..., None])[..., 0]
         except np.linalg.LinAlgError:
             ridge = 1e-12 * np.trace(curvature, axis1=1, axis2=2)[:, None, None] * np.eye(terms + 1)
             move = np.linalg.solve(curvature + ridge, gradient[..., None])[..., 0]
         # Halve a step until it keeps eta positive and does not lower the likelihood.
-        size = np.ones(fits)
+        value = likelihood(here, weight)
+        least = value - 1e-12 * np.abs(value)
+        size = np.ones(len(left))
         for _ in range(40):
-            trial = state + size[:, None] * move
-            worse = (trial[:, -1] <= 0) | ~(likelihood(trial) >= value - 1e-12 * np.abs(value))
+            trial = here + size[:, None] * move
+            worse = (trial[:, -1] <= 0) | ~(likelihood(trial, weight) >= least)
             if not worse.any():
                 break
             size[worse] /= 2
-        state = state + size[:, None] * move
-        value = likelihood(state)
+        state[left] = here + size[:, None] * move
         # Newton's method converges quadratically to a maximum. If there is none, it runs away, and
         # its steps stay a sizeable part of the state.
-        converged = np.max(np.abs(move) / (1 + np.abs(state)), axis=1) < 1e-10
-        if converged.all():
-            break
-    eigenvalues = np.linalg.eigvalsh(np.nan_to_num(curvature))
+        converged[left] = np.max(np.abs(move) / (1 + np.abs(state[left])), axis=1) < 1e-10
+    eigenvalues = np.linalg.eigvalsh(np.nan_to_num(curvatures))
     closed = eigenvalues[:, 0] > _OPEN * eigenvalues[:, -1]
     scale = z_scale / state[:, -1]
     theta = state[:, :-1] * scale[:, None] / scales

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import InputError
+from ..core.errors import InputError, listed
 from ..core.files import output_folder, staged
 from ..core.tables import read_table
 from ._laws import fit_law, law_json
@@ -39,7 +39,7 @@ def fit_table(
     if not x and not {*terms} <= {*table}:
         raise InputError(
             f"without --x the law is in {' and '.join(terms)}, but {path} has no such columns; "
-            f"name others with --x, of {', '.join(map(str, table.columns))}"
+            f"name others with --x, of {listed(map(str, table.columns))}"
         )
     law = fit_law(table, y, terms, fixed=fixed, resamples=resamples, what=str(path))
     folder = output_folder(out)

@@ -44,6 +44,7 @@ class Check:
     - `published`: the number or statement of the paper, or None.
     - `holds`: whether the measured value agrees; None if its interval is too wide to decide.
     - `expected`: our expectation in words, where nothing is published.
+    - `interval`: whether `measured` is a number with both ends of its interval.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Check:
     published: Any
     holds: bool | np.bool_ | None
     expected: str | None = None
+    interval: bool = False
 
     def __post_init__(self) -> None:
         if self.holds is not None:
@@ -69,8 +71,12 @@ class Check:
 
 
 def words(check: Mapping[str, Any]) -> str:
-    """Return the verdict of a described check, or whether an expectation is met."""
-    own = {True: "holds", False: "fails", None: ""}
+    """Return the verdict of a described check, or whether an expectation is met.
+
+    A preset with a caveat gives a reason, `why`, instead of a verdict.
+    """
+    undecided = "undecided" if check["interval"] and "why" not in check else ""
+    own = {True: "holds", False: "fails", None: undecided}
     return check["verdict"] or own[check["holds"]]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ..core.errors import InputError
-from ..core.terminal import print_law, say, short, show
+from ..core.terminal import print_law, rounded_interval, say, short, show
 from ..store import Store, StudyFolder, merge_records
 from ..study import Forecaster, Slurm, live_progress
 from ..study.results import add_records
@@ -132,7 +132,9 @@ def print_figure(report: Mapping[str, Any]) -> None:
         other = f"expected: {check['expected']}"
         if check["published"] is not None:
             other = f"published: {short(check['published'])}"
-        show(f"{words(check):11}{check['name']}: {short(check['measured'])} ({other})")
+        ours = check["measured"]
+        measured = rounded_interval(*ours) if check["interval"] else short(ours)
+        show(f"{words(check):11}{check['name']}: {measured} ({other})")
     show(f"{report['seconds']:.1f} s; wrote {', '.join(report['files'])}")
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ..core.attention import attention_entropy
 from ..core.contract import Above, Batch, Output, Spec, probe
 from ..core.errors import InputError
-from ..core.pytree import option, per_run
+from ..core.pytree import Schedule, option, per_run
 from ..core.random import Key, fold_in, permuted, raw, uniform
 from ._corpus import TEXT, corpus_name, find_corpora, is_loaded, save_corpus
 from ._cross_entropy import answer_tokens, token_losses
@@ -58,7 +58,7 @@ class Text(Task):
     - `subset_share`: the share of sequences that come from a small fixed subset of the corpus:
       `subset_size` windows, the last ones in the order of the run.
     - `phrase_repeats`: the mean number of times that a phrase of a sequence is repeated at random
-      places of the sequence.
+      places of the sequence, at most `(length + 1) // phrase_length - 2`.
     - `phrase_length`: number of tokens of a phrase.
     - `tokenizer`: the name of the tokenizer, with a hash; set by the task.
 
@@ -92,10 +92,17 @@ class Text(Task):
     def __post_init__(self) -> None:
         name = tokenizer_name(self.source, self.vocabulary, self.tokenizer)
         object.__setattr__(self, "tokenizer", name)
-        if self.phrase_repeats != 0 and 4 * self.phrase_length > self.length:
+        given = self.phrase_repeats
+        repeats = max(given.extremes() if isinstance(given, Schedule) else (given,))
+        if repeats > 0 and 4 * self.phrase_length > self.length:
             raise InputError(
                 f"Text.phrase_length must be at most a quarter of length ({self.length}), got "
                 f"{self.phrase_length}"
+            )
+        if repeats > max(self._slots - 1, 0):
+            raise InputError(
+                f"Text.phrase_repeats: {repeats:g} does not fit: at most {self._slots - 1} "
+                f"repetitions of {self.phrase_length} tokens fit into {self.length}"
             )
         if is_loaded(self.source):
             self._check_size(*map(len, self._streams()))
@@ -215,8 +222,7 @@ class Text(Task):
         share = (1 - self.subset_share) * (1 - self.copy * (1 - period / self.length))
         if self._slots < 2:
             return share
-        phrases = jnp.minimum(self.phrase_repeats, self._slots - 1)
-        return share * (1 - phrases * self.phrase_length / (self.length + 1))
+        return share * (1 - self.phrase_repeats * self.phrase_length / (self.length + 1))
 
     def _share_probe(
         self, params: Any, output: Output, batch: Batch, truth: Any, step: Any

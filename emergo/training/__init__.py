@@ -4,7 +4,7 @@ checkpoints."""
 from ..core.contract import probe
 from ..core.pytree import Schedule
 from ._check import check_config, probe_curves
-from ._checkpoint import CheckpointError
+from ._checkpoint import CheckpointError, steps_in_checkpoint
 from ._config import SEMANTICS, Config, Precision, Probe, Result, Run
 from ._cost import TOGETHER
 from ._gradients import gradient_probe
@@ -72,5 +72,6 @@ __all__ = [
     "save_parameters",
     "save_starts",
     "schedules_in",
+    "steps_in_checkpoint",
     "train",
 ]

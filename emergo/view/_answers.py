@@ -3,13 +3,14 @@
 import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..core.errors import InputError
 from ..core.json import to_jsonable
+from ..core.terminal import counted
 from ..store.reader import checker
 from ._logs import KEPT, classes_of, log_forecasts
 from ._runset import Learned, RunSet, contained, thin
@@ -22,6 +23,8 @@ RUN_POINTS = 800  # points of each curve on the page of one run
 MAP_STEPS = 240  # evaluations shown in the maps over layers and heads
 DIGITS = 5  # significant digits of curves in JSON
 MOST_LAWS = 32  # laws in an exported file
+RESAMPLES = 200  # fewest resamples, and those of combinations of axes in an exported file
+MOST_RESAMPLES = 2000
 MOST_TERMS = 6  # most terms of a law that the user did not choose
 _check_law = checker({"formula": str, "terms": [{"term": str, "fixed": bool}], "tables": [str]})
 _NO_FIT = (
@@ -259,12 +262,18 @@ def _keeps(wanted: Sequence[Any] | Mapping[str, float], value: Any) -> bool:
     return value in wanted
 
 
-def fit(runs: RunSet, y: str, x: Sequence[str], where: Where | None = None) -> dict[str, Any]:
+def fit(
+    runs: RunSet,
+    y: str,
+    x: Sequence[str],
+    where: Where | None = None,
+    resamples: int = MOST_RESAMPLES,
+) -> dict[str, Any]:
     """Fit a law to the runs of a set, and evaluate it for each of these runs.
 
     **Arguments:** `where` maps columns to the values to keep, or to a range `low` to `high`. With a
     tuned axis only the chosen runs are kept. Terms of the study's own law come with its fixed
-    exponents.
+    exponents. Large tables use fewer than `resamples` resamples.
 
     **Returns:** the law as JSON, and for every run its identity, the values of the terms, and the
     law's value.
@@ -277,7 +286,7 @@ def fit(runs: RunSet, y: str, x: Sequence[str], where: Where | None = None) -> d
     if "censored" in table:  # a figure may have tables without outcomes
         table = table[table["censored"].notna()]
     # The bootstrap holds one number per run and resample.
-    resamples = int(np.clip(2_000_000 // max(len(table), 1), 200, 2000))
+    resamples = int(np.clip(2_000_000 // max(len(table), 1), RESAMPLES, resamples))
     own = runs.law or {}
     fixed = own.get("fix") if list(x) == own.get("x") else None
     law = fit_law(table, y, list(x), fixed=fixed, resamples=resamples, what="this set")
@@ -293,28 +302,40 @@ def fit(runs: RunSet, y: str, x: Sequence[str], where: Where | None = None) -> d
     return to_jsonable(answer)
 
 
-def every_law(runs: RunSet) -> dict[str, Any]:
+def every_law(runs: RunSet, report: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
     """Fit the laws that a page without a server offers.
+
+    Laws of combinations of axes have fewer resamples, because there may be many of them.
+
+    **Arguments:** `report` receives a line before the first fit.
 
     **Returns:** the answers of [`fit`][] by their arguments as JSON: the laws of the figure, the
     study's law, and the laws of all combinations of up to five axes.
     """
-    laws: dict[str, Any] = {}
-    for request in itertools.islice(_requests(runs), MOST_LAWS):
+    requests: dict[str, tuple[list[Any], int]] = {}
+    for *request, resamples in itertools.islice(_requests(runs), MOST_LAWS):
         key = json.dumps(request, separators=(",", ":"), ensure_ascii=False)
-        if key not in laws:
-            errors: list[str] = []
-            with contained(errors.append):
-                laws[key] = fit(runs, *request)
-            if errors:
-                laws[key] = {"error": errors[0]}
+        requests.setdefault(key, (request, resamples))
+    report(f"{runs.name}: fitting {counted(len(requests), 'law')}")
+    laws: dict[str, Any] = {}
+    for key, (request, resamples) in requests.items():
+        errors: list[str] = []
+        with contained(errors.append):
+            laws[key] = fit(runs, *request, resamples)
+        if errors:
+            laws[key] = {"error": errors[0]}
     return laws
 
 
 def _requests(runs: RunSet) -> Iterator[list[Any]]:
+    """Yield the arguments of [`fit`][] for each law."""
     laws = [law_request(runs, law) for law in (runs.figure or {}).get("laws", ())]
-    laws += [default_law(runs) or {}]
+    laws = [law | {"resamples": MOST_RESAMPLES} for law in [*laws, default_law(runs) or {}]]
     axes = numeric_axes(runs)[:5]
     for size in range(1, len(axes) + 1):
         laws += [{"y": "plateau", "x": list(x)} for x in itertools.combinations(axes, size)]
-    return ([law["y"], law["x"], law.get("where", {})] for law in laws if "x" in law)
+    return (
+        [law["y"], law["x"], law.get("where", {}), law.get("resamples", RESAMPLES)]
+        for law in laws
+        if "x" in law
+    )

@@ -181,7 +181,9 @@ class Catalog:
                 elif any(list_names(folder, IDENTITY).values()) or read_packs(folder):
                     tables[folder] = self._read(folder, store_set)
             for file in sorted(folder.glob("*.runs.parquet")):
-                if self._is_inside(file):
+                # A figure may have a table of this name, which `figure_set` reads.
+                figure = file.with_name(f"{file.name.removesuffix('.runs.parquet')}.json")
+                if self._is_inside(file) and not os.path.lexists(figure):
                     tables[file] = self._read(file, record_set)
             for file in sorted(folder.glob("*.json")):
                 if not file.is_symlink() and file.name != "study.json":

@@ -46,8 +46,10 @@ _PAGE = """<!doctype html>
 """
 
 
-def export_page(catalog: Catalog, path: Path | str) -> dict[str, Any]:
-    """Write the page with all its data.
+def export_page(
+    catalog: Catalog, path: Path | str, report: Callable[[str], None] = lambda line: None
+) -> dict[str, Any]:
+    """Write the page with all its data. `report` receives lines about the progress.
 
     **Returns:** the file, its size in bytes, the number of runs, the points per curve, and `notes`
     on what could not be read.
@@ -70,7 +72,7 @@ def export_page(catalog: Catalog, path: Path | str) -> dict[str, Any]:
     answers: dict[str, Any] = {}
     for key, runs in sets.items():
         with contained(notes.append, key):
-            answers[key] = _answers(runs, notes)
+            answers[key] = _answers(runs, notes, report)
     content["sets"] = [one for one in content["sets"] if one["key"] in answers]
     content["status"] = to_jsonable(catalog.status())
     while True:
@@ -87,7 +89,7 @@ def export_page(catalog: Catalog, path: Path | str) -> dict[str, Any]:
     return written | {"notes": [*dict.fromkeys(notes)]}
 
 
-def _answers(runs: RunSet, notes: list[str]) -> dict[str, Any]:
+def _answers(runs: RunSet, notes: list[str], report: Callable[[str], None]) -> dict[str, Any]:
     """Return the server's answers about a set, except for its curves."""
 
     def each(ask: Callable[[str], Any], names: Sequence[str]) -> dict[str, Any]:
@@ -104,7 +106,7 @@ def _answers(runs: RunSet, notes: list[str]) -> dict[str, Any]:
         "stages": each(lambda name: stages(runs, name), with_curves[:STAGES]),
         "forecasts": each(lambda name: look_back(runs, name, MOMENTS), with_curves[:FORECASTS]),
         "configs": each(runs.config, runs.runs),
-        "laws": every_law(runs) if "plateau" in runs.columns else {},
+        "laws": every_law(runs, report) if "plateau" in runs.columns else {},
     }
 
 

@@ -105,6 +105,12 @@ def test_help_is_fast_and_imports_no_jax():
             "without --x the law is in dim and length, but",
         ),
         (("fit", "{tmp}/runs.csv", "--x", "dmi"), "did you mean dim"),
+        (
+            ("fit", "{tmp}/wide.csv", "--x", "zzz"),
+            "known: a0, a1, a2, a3, a4, a5, a6, a7, a8, a9 and 60 more",
+        ),
+        (("figure", "--seeds", "1"), "'--seeds'; `emergo figure --help` lists them"),
+        (("sample", "{tmp}/none", "--prompt", ""), "{tmp}/none"),
         (("fit", "{tmp}/runs.csv", "--x", "dim", "--fix", "length"), "write column=exponent"),
         (
             ("fit", "{tmp}/runs.csv", "--x", "dim", "--out", "{tmp}/file"),
@@ -129,6 +135,7 @@ def test_help_is_fast_and_imports_no_jax():
 def test_wrong_input_is_one_line_and_status_2(capsys, tmp_path, cpu, arguments, words):
     (tmp_path / "file").write_text("")
     (tmp_path / "constant.csv").write_text("dim,plateau\n4,1\n4,2\n4,3\n")
+    (tmp_path / "wide.csv").write_text(",".join(f"a{i}" for i in range(70)) + "\n")
     (tmp_path / "runs.csv").write_text("dim,length,plateau\n4,1,1\n8,2,2\n16,2,5\n")
     before = sorted(os.listdir(tmp_path))
     status, out, err = call(capsys, *(a.format(tmp=tmp_path) for a in arguments))

@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from emergo.cli._study import StatusCommand
+from emergo.cli._study import StatusCommand, StudyOptions
+from emergo.core.errors import InputError
 from emergo.models import Transformer
 from emergo.store import StudyFolder
 from emergo.study import Fit, Study
@@ -269,6 +270,9 @@ def test_studies_with_equal_names_are_chosen_by_their_keys(capsys, tmp_path):
     assert len(heads) == 2
     assert {f"study {key}: {finished}" for key in keys} & {*heads}
     assert {f"study {key} (repeat = 0.5): {finished}" for key in keys} & {*heads}
+    capsys.readouterr()
+    with pytest.raises(InputError, match=r"\(study: repeat = 0\.5\)"):
+        StudyOptions(folder.path).read_study()
     for key in keys:
         shown = json.loads(call(capsys, "show", folder.path, "--study", key, "--json")[1])
         assert shown["runs"] == 2
@@ -328,6 +332,23 @@ def test_a_study_that_runs_out_of_time_reports_it(capsys, tmp_path, monkeypatch)
     assert status == 0
     assert said.splitlines()[0].startswith("0 of 2 runs finished")
     assert said.splitlines()[-1] == "the time is over; the same command continues"
+
+
+def test_runs_in_checkpoints_are_shown_with_their_steps(capsys, tmp_path):
+    folder = begin(tmp_path, study())
+    unit = folder.checkpoints / "unit"
+    unit.mkdir(parents=True)
+    runs = [{"run": run.identity, "at": 1000 * i} for i, run in enumerate(folder.read()[0].runs, 1)]
+    meta = json.dumps({"stacks": [[*runs, None]]}).encode()
+    with open(unit / "a.npz", "wb") as file:
+        file.write(b"emergo checkpoint 0\n")
+        np.savez(file, meta=np.frombuffer(meta, np.uint8))
+    (unit / "b.npz").write_bytes(b"damaged")
+    said = call(capsys, "show", folder.path)[1].splitlines()
+    assert said == [
+        "study: 0 of 2 runs are finished",
+        "2 runs in checkpoints, at steps 1,000 to 2,000",
+    ]
 
 
 @pytest.mark.usefixtures("quick")

@@ -127,6 +127,11 @@ def test_other_tasks_models_and_optimizers_have_other_options():
     assert type(study.base.model).__name__ == "MinimalAttention"
 
 
+def test_a_whole_number_may_be_in_scientific_notation():
+    _, study = read_study(["--steps", "1e3"])
+    assert study.base.steps == 1000
+
+
 def test_a_value_may_be_a_schedule():
     _, study = read_study(
         ["--repeat", '{"type": "Switch", "before": 0.4, "after": 0.0, "at": 2000}', "--dim", "4"]
@@ -156,6 +161,7 @@ def test_a_task_of_a_plugin_has_its_options(capsys, tmp_path, engine):
     ("words", "message"),
     [
         ("--dmi 4", "unknown option '--dmi'; did you mean --dim?"),
+        ("--task text --corpus x", "`emergo train --task text --help` lists them; --source names"),
         ("--length", "--length needs at least one value"),
         ("--task recal", "unknown task 'recal'; did you mean recall?"),
         ("--task recall", "Recall with Transformer needs --pairs and --vocabulary"),

@@ -27,6 +27,19 @@ def test_values_are_short(value, words):
 
 
 @pytest.mark.parametrize(
+    ("interval", "words"),
+    [
+        ((0.0708333, -0.128469, 0.270136), "0.07 [-0.13, 0.27]"),
+        ((1234.5, 1000.0, 1500.0), "1234 [1000, 1500]"),
+        ((0.0012, 0.0011, 0.0013), "0.00120 [0.00110, 0.00130]"),
+        ((0.25, None, None), "0.25 [-, -]"),
+    ],
+)
+def test_a_number_has_as_many_digits_as_its_interval_allows(interval, words):
+    assert _terminal.rounded_interval(*interval) == words
+
+
+@pytest.mark.parametrize(
     ("seconds", "words"),
     [(0, "0 s"), (89, "89 s"), (100, "2 min"), (5000, "83 min"), (33_000, "9 h"), (3e6, "35 d")],
 )

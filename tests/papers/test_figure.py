@@ -26,6 +26,7 @@ def test_only_published_values_are_agreed_with(preset):
         Check("ours", 1.0, None, True, "one"),
         Check("theirs", 1.0, 2.0, False),
         Check("too wide", 1.0, 2.0, None),
+        Check("open", [1.0, 0.0, 2.0], None, None, "1", interval=True),
     )
     presets: Presets = {"paper": 2, "smoke": 1}
 
@@ -35,9 +36,10 @@ def test_only_published_values_are_agreed_with(preset):
     test = Figure("x/y", "a test", presets, make, {"paper": 1})
     made = make_figure(test, preset, RunSource())
     ours, *theirs = made.checks
-    expected = [True, None, "disagrees", "undecided"] if preset == "paper" else [None] * 4
+    expected = [True, None, "disagrees", "undecided", None] if preset == "paper" else [None] * 5
     assert [ours["holds"], ours["verdict"], *(c["verdict"] for c in theirs)] == expected
-    assert ("too wide: undecided" in repr(made)) is (preset == "paper")
+    for name in ("too wide", "open"):
+        assert (f"{name}: undecided" in repr(made)) is (preset == "paper")
 
 
 def test_a_figure_in_memory_equals_its_files(tmp_path):

@@ -38,7 +38,7 @@ def test_no_token_is_read_twice_within_an_epoch():
 
 
 def test_validation_text_is_not_trained_and_not_repeated():
-    task = TASK.replace(copy=1.0, subset_share=1.0, phrase_repeats=3.0)
+    task = TASK.replace(copy=1.0, subset_share=1.0, phrase_repeats=2.0)
     assert task.at_test() == TASK.at_test()
     test = drawn(task.at_test(), None)
     assert set(test.ravel()) <= set(DATA["validation"].tolist())
@@ -162,5 +162,10 @@ def test_amounts_may_be_schedules_and_out_of_range_is_refused():
         TASK.replace(copy=1.5)
     with pytest.raises(InputError, match="phrase_length must be at most a quarter of length"):
         TASK.replace(phrase_repeats=1.0, phrase_length=9)
+    fits = TASK.replace(phrase_length=4, phrase_repeats=Switch(6.0, 0.0, at=10))
+    for repeats in (7, Switch(0.0, 7.0, at=10)):
+        words = "7 does not fit: at most 6 repetitions of 4 tokens fit into 32"
+        with pytest.raises(InputError, match=words):
+            fits.replace(phrase_repeats=repeats)
     with pytest.raises(InputError, match="batch is 2000, and there are 287"):
         drawn(TASK, 0, n=2000)

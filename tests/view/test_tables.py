@@ -61,6 +61,13 @@ def test_a_run_in_two_tables_of_a_figure_is_one_run(figure):
     }
 
 
+def test_a_table_of_a_figure_named_runs_is_no_records(figure):
+    pd.DataFrame({"seed": [0]}).to_parquet(figure.with_name("fig.runs.parquet"))
+    content = Catalog(figure.parent).overview()
+    assert [each["key"] for each in content["sets"]] == ["paper/fig"]
+    assert content["notes"] == []
+
+
 def test_a_run_without_identity_begins_where_the_steps_start_again(figure):
     runs = figure_set(figure)
     assert runs is not None

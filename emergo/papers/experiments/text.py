@@ -274,7 +274,7 @@ def _check(
         inside = low <= ends[0] and ends[1] <= high
         outside = ends[1] < low or high < ends[0]
         holds = True if inside else False if outside else None
-    return Check(name, [value, *ends], None, holds, expected)
+    return Check(name, [value, *ends], None, holds, expected, interval=True)
 
 
 def make(settings: Settings, source: RunSource) -> Outcome:

@@ -22,7 +22,7 @@ class Sample(StudyOptions):
         runs = study.read(self.folder, curves=False)
         trained = runs.parameters(self.index, self.step)
         if len(runs) > 1:
-            values = study.values_of(trained.run).items()
+            values = zip(study.axes, study.values_of(trained.run), strict=True)
             cell = [f"{name} {short(value)}" for name, value in values]
             words = ", ".join([*cell, f"seed {trained.run.seed}", f"step {trained.step}"])
             say(f"run {self.index} of {len(runs)}: {words}; --index chooses")

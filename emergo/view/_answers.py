@@ -321,7 +321,7 @@ def every_law(runs: RunSet, report: Callable[[str], None] = lambda line: None) -
     for key, (request, resamples) in requests.items():
         errors: list[str] = []
         with contained(errors.append):
-            laws[key] = fit(runs, *request, resamples)
+            laws[key] = fit(runs, *request, resamples=resamples)
         if errors:
             laws[key] = {"error": errors[0]}
     return laws

@@ -129,8 +129,8 @@ class Curves:
     - `goal`: the threshold; NaN without one.
     - `probes`: steps and values of the probes, by column.
     - `relative`: whether a move of the metric is the logarithm of a ratio.
-    - `rising`: whether the metric has to rise to the threshold. No step is named then, because the
-      intervals of the rising metric that was judged, the accuracy of recall, held no run.
+    - `rising`: whether the metric has to rise to the threshold. No step is named then: recall's
+      accuracy is the only rising metric that was judged, and none of its intervals held the truth.
     """
 
     step: Float[np.ndarray, " n"]
@@ -163,8 +163,10 @@ def read_curves(
     goal = math.nan if threshold is None else threshold
     if direction == "above":
         if len(values) and values.min() >= 0 and values.max() <= 1 and not goal >= 1:
-            return Curves(step, _minus_log(1 - values), -math.log(1 - goal), probes, True, True)
-        return Curves(step, values, goal, probes, False, True)
+            return Curves(
+                step, _minus_log(1 - values), -math.log(1 - goal), probes, True, rising=True
+            )
+        return Curves(step, values, goal, probes, False, rising=True)
     if len(values) and values.min() > 0 and not goal <= 0:
         return Curves(step, -np.log(values), -math.log(goal), probes, True)
     return Curves(step, -values, -goal, probes, False)

@@ -160,7 +160,7 @@ class Log:
         rows = [",".join([row.get(name, "") for name in columns]) for row in self._closed]
         with as_storage_error(self.path):
             body = self._body
-            if body is None and not self.path.exists():  # somebody has removed it
+            if body is None and not self.path.exists():  # it was removed during training
                 body = []
             if body is None and added:
                 body = _read(self.path)[1]

@@ -107,8 +107,8 @@ class Settings:
     """Settings of the figure.
 
     - `bases`: training without repetition, by the name of the corpus.
-    - `repetitions`: the conditions. The first is the one that was best before these runs, and
-      intervals of its savings are Bonferroni's for `candidates` conditions.
+    - `repetitions`: the conditions. The first was the best of the screen; intervals of its savings
+      have Bonferroni's correction for `candidates` conditions.
     """
 
     bases: Mapping[str, Config]
@@ -388,8 +388,8 @@ def config_of(corpus: str, width: int = 256, rate: float = 1e-3) -> Config:
     )
 
 
-# What the screen chose by its rule: the three best conditions by the final loss, and the one that
-# hurt most. The policy ends the best one as soon as there is a head.
+# The screen chose by its rule the three conditions with the lowest final loss, and the one with the
+# highest. The policy ends the best condition as soon as a head has formed.
 CONFIRMED = (
     Repetition("phrase_repeats", 12.0, 0.2),
     Repetition("phrase_repeats", 12.0, None),

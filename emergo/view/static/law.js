@@ -267,7 +267,7 @@ export class LawView {
   #figure(set) {
     if (!set.figure) return refill(this.figure);
     const laws = set.figure.laws.map((law) => [law.name, law.formula, law.published?.formula ?? null, law.level, law.verdict ?? "no verdict", law.why]);
-    const checks = set.figure.checks.map((check) => [check.name, short(check.measured), short(check.published ?? check.expected), check.published === null ? (check.holds === null ? "no verdict" : check.holds ? "as expected" : "not as expected") : check.verdict ?? "no verdict"]);
+    const checks = set.figure.checks.map((check) => [check.name, short(check.interval ? [check.measured] : check.measured), short(check.published ?? check.expected), check.published === null ? (check.holds === null ? (check.interval ? "undecided" : "no verdict") : check.holds ? "as expected" : "not as expected") : check.verdict ?? "no verdict"]);
     const picture = set.kind === "figure" ? this.app.data.picture(set.key) : null;
     const image = picture ? el("img", { src: picture, alt: `The figure ${set.figure.figure}, drawn by emergo`, class: "picture", onerror: (event) => event.target.remove() }) : null;
     const children = [
